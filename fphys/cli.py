@@ -162,13 +162,13 @@ def simulate(
     """Simulate a model and record a video of its first world.
 
     Args:
-        model: An MJCF or URDF file, or the name of a model that comes with fphys, such as double-pendulum.
+        model: An MJCF, URDF or USD file, or the name of a model that comes with fphys, such as double-pendulum.
         steps: Number of steps.
         out: The video to write, an mp4. Its folder is created if it is missing.
         worlds: Number of copies to simulate in parallel.
         ctrl: Input of the actuators: zero, random values within their ranges, or the keyframe's control.
         disable: Constraints to ignore.
-        keyframe: Name of the keyframe to start from.
+        keyframe: Name or number of the keyframe to start from.
         camera: Name of one of the model's cameras. By default a camera shows the whole motion.
         seed: Seed of the random control.
         device: Device to compute on: cpu, cuda or cuda:N. By default FPHYS_DEVICE or fphys.toml decides.
@@ -194,8 +194,8 @@ def view(
     """Show a run or a model in the browser: play, pause, scrub. Press Ctrl-C to stop.
 
     Args:
-        model: A run's folder (or that of several, for the newest), an MJCF or URDF file, the name of a model that comes
-            with fphys, or a result that holds only particles.
+        model: A run's folder (or that of several, for the newest), an MJCF, URDF or USD file, the name of a model that
+            comes with fphys, or a result that holds only particles.
         result: A run's result.npz, with qpos, particles x, or both. By default a model falls for three seconds.
         live: Simulate now: push bodies, move sliders of the actuators, reset, slow down. A model only.
         worlds: Copies of the model to simulate side by side, with --live.

@@ -121,7 +121,7 @@ def simulate(
     print(summary, flush=True)
     fphys.check(state)
     if done and np.array_equal(start.qpos, state.qpos) and ctrl != "random":
-        keys = "".join(f", or --keyframe {name}" for name in model.structure.names["key"][:1] if name != keyframe)
+        keys = "".join(f", or --keyframe {name}" for name in _keys(model)[:1] if name != keyframe)
         print(f"  nothing moved: it is in equilibrium; try --ctrl random{keys}", flush=True)
     return summary
 
@@ -142,10 +142,18 @@ def _initial(model: Any, worlds: int, keyframe: str | None) -> Any:
 
 
 def _key(model: Any, keyframe: str | None) -> int:
-    names = model.structure.names["key"]
-    if keyframe not in names:
-        raise ModelError(f"no keyframe {keyframe!r}; the model has {list(names) or 'none'}")
-    return names.index(keyframe)
+    """The number of a keyframe, given by its name or number."""
+    names = _keys(model)
+    if keyframe in names:
+        return names.index(keyframe)
+    if keyframe in (numbers := [str(i) for i in range(len(names))]):
+        return numbers.index(keyframe)
+    raise ModelError(f"no keyframe {keyframe!r}; the model has {names or 'none'}")
+
+
+def _keys(model: Any) -> list[str]:
+    """The names of the model's keyframes, or their numbers where they have none."""
+    return [name or str(i) for i, name in enumerate(model.structure.names["key"])]
 
 
 def _controls(model: Any, worlds: int, kind: str, keyframe: str | None, seed: int) -> Any:

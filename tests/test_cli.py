@@ -302,6 +302,29 @@ def test_simulate_starts_and_ends_where_mujoco_does():
     assert summary.energy == pytest.approx((start, d.energy.sum()), rel=1e-9)
 
 
+def test_a_keyframe_without_a_name_is_chosen_by_its_number(tmp_path, capsys):
+    body = '<body><joint type="slide" axis="0 0 1"/><geom size="0.1" mass="2"/></body>'
+    keys = '<key qpos="0"/><key qpos="3"/><key name="high" qpos="5"/>'
+    model = tmp_path / "falling.xml"
+    model.write_text(f"<mujoco><worldbody>{body}</worldbody><keyframe>{keys}</keyframe></mujoco>")
+    for key, height in (("1", 3), ("2", 5), ("high", 5)):
+        assert cli.main(["simulate", str(model), "--steps", "1", "--keyframe", key]) == 0
+        assert f"energy     {2 * 9.81 * height:.6g} J" in capsys.readouterr().out
+    assert cli.main(["simulate", str(model), "--keyframe", "3"]) == 2
+    assert "no keyframe '3'; the model has ['0', '1', 'high']" in capsys.readouterr().err
+
+
+def test_simulate_takes_usd(tmp_path, capsys):
+    from .model.usd_text import body, joint, write
+
+    assert cli.main(["simulate", write(tmp_path, body("arm") + joint("Revolute", None, "arm")), "--steps", "1"]) == 0
+    assert "1 steps of 1 world" in capsys.readouterr().out
+    for command in ("simulate", "view"):
+        with pytest.raises(SystemExit):
+            cli.main([command, "--help"])
+        assert "MJCF, URDF or USD file" in " ".join(capsys.readouterr().out.split())
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
