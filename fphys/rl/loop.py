@@ -46,7 +46,8 @@ def loop(
         compiled: whether the iteration is called as it is, because it compiles its parts itself.
 
     Returns:
-        The last state, and the log of the iterations of this call.
+        The last state, and the log of the iterations of this call: ``steps`` alone, those of the checkpoint, if the
+        training that it is from was finished.
 
     Raises:
         TrainingError: ten iterations taught nothing: their updates were skipped, because they were not finite, or
@@ -82,7 +83,9 @@ def loop(
         if checkpoints is not None and (late or (i + 1) % checkpoints.every == 0):
             checkpoints.save(i + 1, state, {"iteration": i + 1})
             last_saved = time.monotonic()
-    names = rows[0] if rows else ()
+    if not rows:
+        return state, {"steps": np.array([float(first * steps_each)])}
+    names = rows[0]
     return state, {name: np.array([row[name] for row in rows]) for name in names}
 
 

@@ -3,6 +3,7 @@
 import functools
 import math
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -100,11 +101,14 @@ def train(
         policy = distributed.on_host(policy)
     if not distributed.is_first():
         return {}
+    steps = int(log["steps"][-1])
+    if log.keys() == {"steps"}:
+        print(f"nothing was left to train: {folder} has {steps} steps; --steps MORE goes on", file=sys.stderr)
     save_policy(run.path / "policy.safetensors", policy, name, {"randomize": True} if randomize else {})
     found = measured(env, policy, seed, 100)
     run.plot("return", lambda axes: (run.curves(axes, "episode_return"), axes.set(ylabel="return")))
     run.video(short_name(name), lambda: record(env, policy, jax.random.key(seed + 1)), fps=round(1 / float(env.dt[0])))
-    return found | {"steps": int(log["steps"][-1]) if log else 0}
+    return found | {"steps": steps}
 
 
 def expect_actors(agent: str, actors: int, processes: int, asynchronous: bool) -> None:

@@ -64,6 +64,14 @@ def test_a_class_of_ones_own_is_trained_and_played(
     assert cli.main(["train", "ppo", "own_still:Still", *options]) == 0
     (folder,) = Path("runs/ppo-Still").iterdir()
     assert (folder / "Still.mp4").is_file()
+    with monkeypatch.context() as quick:
+        quick.setattr(program, "measured", lambda *_: {})
+        quick.setattr("fphys.runs.Run.video", lambda *_, **__: None)
+        assert cli.main(["train", "ppo", "own_still:Still", *options, "--resume", str(folder), "--out", "again"]) == 0
+    assert "nothing was left to train: " in capsys.readouterr().err
+    (again,) = Path("again/ppo-Still").iterdir()
+    found = [json.loads((path / "metrics.json").read_text())["metrics"]["steps"] for path in (folder, again)]
+    assert found == [64, 64]
     assert cli.main(["play", str(folder), "--steps", "3", "--no-video"]) == 0
     (played,) = Path("runs/play").iterdir()
     assert (played / "result.npz").is_file() and not list(played.glob("*.mp4"))
