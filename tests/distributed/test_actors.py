@@ -301,7 +301,7 @@ def expect_closed(actors: Actors) -> None:
     assert actors.puts == puts and not actors.busy
 
 
-@pytest.mark.parametrize("number", [pytest.param(2, marks=pytest.mark.slow), 4])
+@pytest.mark.parametrize("number", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_gradients_of_actors_add_up_to_that_of_one_process(ray_runs: None, number: int):
     def cost(gains: Any, model: Any, state: Any) -> Any:
         def advance(s: Any, _: Any) -> Any:

@@ -13,7 +13,7 @@ LAUNCH = "import sys; from fphys import distributed; distributed.launch([sys.exe
 
 
 @pytest.mark.extra("ray")
-def test_one_script_finds_the_same_everywhere(tmp_path: Path, environment: dict[str, str]):
+def test_one_script_finds_the_same_everywhere(tmp_path: Path, environment: dict[str, str], full: bool):
     (tmp_path / "script.py").write_text(re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)[0])
     found = {}
     for name, command, told in (
@@ -22,6 +22,8 @@ def test_one_script_finds_the_same_everywhere(tmp_path: Path, environment: dict[
         ("two processes", ["-c", LAUNCH], {}),
         ("two actors", ["script.py"], {"ACTORS": "2"}),
     ):
+        if name == "four devices" and not full:  # test_equality.py has them
+            continue
         options = {"cwd": tmp_path, "env": os.environ | environment | told, "capture_output": True, "text": True}
         done = subprocess.run([sys.executable, *command], timeout=200, check=False, **options)
         assert done.returncode == 0, f"{name}: {done.stderr[-3000:]}"
