@@ -13,7 +13,20 @@ from .._precision import real, tolerance, vec2, vec3
 from .bend import add_fold_force, fold_work, set_up_folds
 from .carried import add_body_force, body_imbalance, carry
 from .hessian import Matrix, hessian, multiply
-from .potential import NONE, ROUNDING, Body, Setting, Work, deformation, gradient, move, potential, set_up
+from .potential import (
+    NONE,
+    ROUNDING,
+    Body,
+    Setting,
+    Work,
+    deformation,
+    gradient,
+    inertia,
+    move,
+    potential,
+    pull,
+    set_up,
+)
 from .self_contact import add_self_force, look_ahead, self_work, set_out
 
 UNCONVERGED = wp.constant(4)
@@ -25,19 +38,25 @@ STILL = wp.constant(tolerance(1.0e-9, 1.0e-4))
 CLOSER = wp.constant(tolerance(1.0e-13, 1.0e-5))
 """The same among bodies that answer: the Hessian leaves out how forces turn with them, so digits do not double."""
 ENOUGH = wp.constant(tolerance(1.0e-12, 1.0e-6))
-"""Imbalance among such bodies that is rounding if no step lowers it."""
+"""Imbalance that is rounding if no step lowers it."""
 NEAR = wp.constant(real(0.3))
 """After a step shorter than this part of the mean edge the next tries the true Hessian, with which it is quadratic."""
 SHORT = wp.constant(real(0.1))
 """After a smaller part of a step the projected Hessian is tried: the true one leads too far."""
 LOOSE = wp.constant(real(1.0e-2))
 """Part of the gradient that conjugate gradients may leave in the first step; later ones follow the step's length."""
-TIGHT = wp.constant(tolerance(1.0e-8, 1.0e-4))
+TIGHT = wp.constant(tolerance(1.0e-8, 1.0e-5))
 """The smallest such part."""
 DESCENT = wp.constant(real(1.0e-4))
 """Part of the decrease that the slope promises, with which the line search is content (Armijo 1966)."""
 HALVED = wp.constant(real(0.5))
 """Part of the imbalance that a step may leave if it does not lower the potential."""
+SHARP = wp.constant(int(tolerance(1.0, 0.0)))
+"""Whether W alone tells good steps from bad ones; in float32 it is blurred far from its least value."""
+CLOSE = wp.constant(real(3.0))
+"""Two imbalances within this factor may differ by rounding alone."""
+FAR = wp.constant(real(1.0e30))
+"""More than any imbalance."""
 BLUR = wp.constant(tolerance(1.0e-14, 1.0e-6))
 """Part of the potential's terms that its rounding may be."""
 EXACT = wp.constant(tolerance(1.0e-13, 1.0e-6))
@@ -173,6 +192,41 @@ def mean_edge(body: Body, setting: Setting, work: Work, world: int) -> real:
     return wp.sqrt(real(2.0) * mean)
 
 
+@wp.func
+def begin(
+    world: int,
+    body: Body,
+    setting: Setting,
+    work_out: Work,
+    matrix: Matrix,
+    descent_out: Descent,
+    u_out: wp.array2d(dtype=vec3),
+) -> real:
+    """The imbalance at a first guess: u as it is, or vertices that fly without feeling each other, nearer to balance.
+
+    Flight keeps all momentum, which a solve loses to rounding where elements are stiff.
+    """
+    n = u_out.shape[1]
+    c = inertia(setting, world)
+    flown = FAR
+    if body.skin.room == 0 and c > real(0.0):
+        for i in range(n):
+            descent_out.trial[world, i] = u_out[world, i]
+            if i < setting.v.shape[1] and body.pinned[i] == 0:
+                push = pull(setting, world, i) + setting.force[world, i] / work_out.mass[world, i]
+                descent_out.trial[world, i] = push / c
+        move_all(world, body, setting, descent_out.trial, work_out)
+        flown = imbalance(world, body, setting, descent_out.trial, work_out, matrix, descent_out)
+    move_all(world, body, setting, u_out, work_out)
+    ratio = imbalance(world, body, setting, u_out, work_out, matrix, descent_out)
+    if flown < CLOSE * ratio:
+        for i in range(n):
+            u_out[world, i] = descent_out.trial[world, i]
+        move_all(world, body, setting, u_out, work_out)
+        ratio = imbalance(world, body, setting, u_out, work_out, matrix, descent_out)
+    return ratio
+
+
 @wp.kernel(enable_backward=False)
 def newton(
     # Structure:
@@ -200,6 +254,11 @@ def newton(
     set_up_folds(world, body, setting, work_out)
     length = mean_edge(body, setting, work_out, world)
     stuck = int(0)
+    still = STILL
+    sharp = SHARP
+    if setting.free.shape[1] > 0:
+        still = CLOSER
+        sharp = 0
     if body.skin.room > 0:
         stuck = set_out(
             world,
@@ -216,23 +275,25 @@ def newton(
     else:
         for i in range(n):
             u_out[world, i] = start[world, i]
-    move_all(world, body, setting, u_out, work_out)
+    ratio = begin(world, body, setting, work_out, matrix_out, descent_out, u_out)
     value = whole_potential(world, body, setting, u_out, work_out, matrix_out)
     part = LOOSE
+    solved_to = real(1.0)  # the part that the last solve left
     done = int(0)
     count = int(0)
     near = int(0)
-    ratio = imbalance(world, body, setting, u_out, work_out, matrix_out, descent_out)
     while done == 0 and stuck == 0:
-        if ratio <= ROUNDING:
+        if ratio <= ROUNDING and solved_to <= TIGHT:
             done = 1
         elif count == max_iterations:
-            if setting.free.shape[1] > 0 and ratio <= ENOUGH:
+            if ratio <= ENOUGH:
                 done = 1
             else:
                 stuck = 1
         else:
             count = count + 1
+            if ratio <= ROUNDING:  # of what elements can bear: a load that is small beside it moves them all the same
+                part = TIGHT
             solved = int(0)
             kinds = int(2)  # not a constant: the loop is not to be unrolled
             for projected in range(kinds):
@@ -241,6 +302,7 @@ def newton(
                     solved = conjugate_gradients(
                         world, body, setting, work_out, matrix_out, part, max_solve, descent_out
                     )
+            solved_to = part
             decrease = real(0.0)
             longest = real(0.0)
             for i in range(n):
@@ -261,12 +323,14 @@ def newton(
                     after = whole_potential(world, body, setting, descent_out.trial, work_out, matrix_out)
                     rise = after[0] - value[0]
                     blur = BLUR * value[1]
-                    if setting.free.shape[1] == 0:
+                    if sharp != 0:
                         if rise <= DESCENT * step * decrease + blur:
                             found = 1
-                    elif rise <= DESCENT * step * decrease - blur or longest <= CLOSER:
+                    elif rise <= DESCENT * step * decrease - blur or longest <= still:
                         found = 1
-                    else:  # bodies turn as they move, so that W is only nearly what the forces lower, or it is blurred
+                    elif ratio <= ROUNDING and rise <= blur:  # neither W nor the imbalance can tell
+                        found = 1
+                    else:  # W is blurred; or bodies turn as they move, so that it is only nearly what the forces lower
                         left = imbalance(world, body, setting, descent_out.trial, work_out, matrix_out, descent_out)
                         most = ratio
                         if rise > blur:
@@ -280,7 +344,7 @@ def newton(
             if found == 0:
                 move_all(world, body, setting, u_out, work_out)
                 ratio = imbalance(world, body, setting, u_out, work_out, matrix_out, descent_out)
-                if near == 0 and setting.free.shape[1] > 0 and ratio <= ENOUGH:
+                if near == 0 and ratio <= ENOUGH:
                     done = 1
                 elif near == 0:
                     stuck = 1
@@ -288,10 +352,7 @@ def newton(
             else:
                 for i in range(n):
                     u_out[world, i] = descent_out.trial[world, i]
-                still = STILL
-                if setting.free.shape[1] > 0:
-                    still = CLOSER
-                if longest <= still and step == real(1.0):
+                if longest <= still and step == real(1.0) and part * longest <= TIGHT * still:
                     done = 1
                 near = 0
                 if longest <= NEAR and step > SHORT:
