@@ -45,7 +45,7 @@ SHORT = wp.constant(real(0.1))
 """After a smaller part of a step the projected Hessian is tried: the true one leads too far."""
 LOOSE = wp.constant(real(1.0e-2))
 """Part of the gradient that conjugate gradients may leave in the first step; later ones follow the step's length."""
-TIGHT = wp.constant(tolerance(1.0e-8, 1.0e-5))
+TIGHT = wp.constant(tolerance(1.0e-8, 1.0e-4))
 """The smallest such part."""
 DESCENT = wp.constant(real(1.0e-4))
 """Part of the decrease that the slope promises, with which the line search is content (Armijo 1966)."""
