@@ -53,8 +53,8 @@ HALVED = wp.constant(real(0.5))
 """Part of the imbalance that a step may leave if it does not lower the potential."""
 SHARP = wp.constant(int(tolerance(1.0, 0.0)))
 """Whether W alone tells good steps from bad ones; in float32 it is blurred far from its least value."""
-CLOSE = wp.constant(real(3.0))
-"""Two imbalances within this factor may differ by rounding alone."""
+CLOSE = wp.constant(tolerance(0.0, 3.0))
+"""Two imbalances within this factor may differ by rounding alone; in float64 no guess is needed to keep momentum."""
 FAR = wp.constant(real(1.0e30))
 """More than any imbalance."""
 BLUR = wp.constant(tolerance(1.0e-14, 1.0e-6))
@@ -209,7 +209,7 @@ def begin(
     n = u_out.shape[1]
     c = inertia(setting, world)
     flown = FAR
-    if body.skin.room == 0 and c > real(0.0):
+    if CLOSE > real(0.0) and body.skin.room == 0 and c > real(0.0):
         for i in range(n):
             descent_out.trial[world, i] = u_out[world, i]
             if i < setting.v.shape[1] and body.pinned[i] == 0:
