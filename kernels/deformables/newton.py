@@ -38,7 +38,7 @@ STILL = wp.constant(tolerance(1.0e-9, 1.0e-4))
 CLOSER = wp.constant(tolerance(1.0e-13, 1.0e-5))
 """The same among bodies that answer: the Hessian leaves out how forces turn with them, so digits do not double."""
 ENOUGH = wp.constant(tolerance(1.0e-12, 1.0e-6))
-"""Imbalance that is rounding if no step lowers it."""
+"""Imbalance among such bodies that is rounding if no step lowers it."""
 NEAR = wp.constant(real(0.3))
 """After a step shorter than this part of the mean edge the next tries the true Hessian, with which it is quadratic."""
 SHORT = wp.constant(real(0.1))
@@ -256,7 +256,9 @@ def newton(
     stuck = int(0)
     still = STILL
     sharp = SHARP
+    enough = ROUNDING  # what is left may be rounding if no step lowers it
     if setting.free.shape[1] > 0:
+        enough = ENOUGH
         still = CLOSER
         sharp = 0
     if body.skin.room > 0:
@@ -286,7 +288,7 @@ def newton(
         if ratio <= ROUNDING and solved_to <= TIGHT:
             done = 1
         elif count == max_iterations:
-            if ratio <= ENOUGH:
+            if ratio <= enough:
                 done = 1
             else:
                 stuck = 1
@@ -344,7 +346,7 @@ def newton(
             if found == 0:
                 move_all(world, body, setting, u_out, work_out)
                 ratio = imbalance(world, body, setting, u_out, work_out, matrix_out, descent_out)
-                if near == 0 and ratio <= ENOUGH:
+                if near == 0 and ratio <= enough:
                     done = 1
                 elif near == 0:
                     stuck = 1
